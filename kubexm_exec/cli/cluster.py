@@ -388,6 +388,67 @@ def renew_command(
     _run("renew-certs", file, executor, choice, bundle, options, asked)
 
 
+class _Backup(RunCommand):
+    words = ("kubexm", "cluster", "backup")
+
+
+@command.command("backup", cls=_Backup)
+@_file_option
+@click.option(
+    "-o", "--out", "target", default="", metavar="DIR", help="Folder to copy the snapshot to; one a host in it."
+)
+@executor_option
+@run_options
+def backup_command(
+    file: str, target: str, executor: str, choice: Documents, bundle: str | None, **options: Any
+) -> None:
+    """Take a snapshot of etcd now, on one of its members, and verify it.
+
+    One member that lives is enough; a follower is asked if there is one. The snapshot stays on the member, in the
+    folder `etcd.backup.dir` of the document, with its sha256 beside it. It holds all secrets of the cluster: copies
+    are 0600.
+
+    Exit codes: 0 success, 1 something failed, 2 wrong document or command line, nothing ran, 3 refused,
+    130 interrupted.
+    """
+    from pathlib import Path
+
+    from kubexm_spec.clusters.build import Asked
+
+    asked = Asked(fetch_to=str(Path(here()) / target) if target else "")
+    _run("backup", file, executor, choice, bundle, options, asked)
+
+
+class _Restore(RunCommand):
+    words = ("kubexm", "cluster", "restore")
+
+
+@command.command("restore", cls=_Restore)
+@_file_option
+@click.option("--snapshot", required=True, metavar="FILE", help="The snapshot, a file of this machine.")
+@click.option("--yes", is_flag=True, help="Do not ask for approval.")
+@executor_option
+@run_options
+def restore_command(
+    file: str, snapshot: str, yes: bool, executor: str, choice: Documents, bundle: str | None, **options: Any
+) -> None:
+    """Replace the data of etcd by a snapshot, on all members: what was written since is lost.
+
+    The snapshot is judged, here and on every member, before anything is stopped. API servers are stopped meanwhile. The
+    data of before is renamed, never removed. After a failure or a crash, resume the run.
+
+    Exit codes: 0 success, 1 something failed, 2 wrong document, snapshot or command line, nothing ran, 3 refused,
+    130 interrupted.
+    """
+    from kubexm_exec.service.snapshots import read_snapshot
+    from kubexm_spec.clusters.build import Asked
+
+    found = read_snapshot(snapshot, here())
+    question = "" if yes else f"replace all data of the etcd of {file} by {snapshot}?"
+    asked = Asked(snapshot=found.path, sha256=found.sha256)
+    _run("restore", file, executor, choice, bundle, options, asked, question)
+
+
 class _Reset(RunCommand):
     words = ("kubexm", "cluster", "reset")
 

@@ -13,7 +13,7 @@ from kubexm_exec.service.documents import Warn
 from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import SHIPPED, Documents, RunRequest
 from kubexm_spec.clusters.build import Asked
-from kubexm_spec.diagnostics import Diagnostics
+from kubexm_spec.diagnostics import Diagnostics, SpecError
 from kubexm_spec.paths import exists
 
 if TYPE_CHECKING:
@@ -111,7 +111,11 @@ def _architectures(cluster: CheckedCluster, bundle: str) -> tuple[str, ...]:
 def _pipeline(cluster: CheckedCluster, flow: str, asked: Asked | None) -> dict[str, Any]:
     from kubexm_spec.clusters.build import FLOWS
 
-    return FLOWS[flow](cluster, asked or Asked())
+    try:
+        return FLOWS[flow](cluster, asked or Asked())
+    except SpecError as error:
+        source = cluster.loaded.source
+        raise Invalid.documents(error.diagnostics, {source.name: source}, str(cluster.loaded.folder)) from error
 
 
 def _documents(cluster: CheckedCluster, file: str, folder: str, flow: str, asked: Asked | None = None) -> Documents:

@@ -22,7 +22,7 @@ def _wanted(cluster: CheckedCluster) -> dict[str, str]:
     """The artifacts with their versions."""
     versions = cluster.versions
     wanted = dict.fromkeys(KUBERNETES, versions.kubernetes)
-    if cluster.settings.etcd_type == "kubexm":
+    if cluster.settings.etcd_type != "external":
         wanted["etcd"] = versions.etcd
     wanted |= {
         "containerd": versions.containerd,

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from kubexm_spec.clusters import balancers
 from kubexm_spec.clusters.artifacts import build_resources
+from kubexm_spec.clusters.backups import build_restoring, build_snapshot, build_timer, programs_of_etcd
 from kubexm_spec.clusters.checks import CheckedCluster
-from kubexm_spec.clusters.etcd import build_etcd
+from kubexm_spec.clusters.etcd import build_etcd, build_etcd_check
 from kubexm_spec.clusters.hosts import REGISTRY
 from kubexm_spec.clusters.inventory import build_inventory
 from kubexm_spec.clusters.kubeadm import build_control_plane, build_workers
@@ -71,6 +72,12 @@ class Asked:
     """Days before its end at which a certificate is renewed."""
     everything: bool = False
     """Renew all certificates, whatever their age."""
+    fetch_to: str = ""
+    """Folder of the control node that a snapshot is copied to; empty for none."""
+    snapshot: str = ""
+    """File of the control node with the snapshot to restore."""
+    sha256: str = ""
+    """Its digest."""
 
 
 def check_buildable(cluster: CheckedCluster, found: Diagnostics) -> None:
@@ -87,12 +94,6 @@ def check_buildable(cluster: CheckedCluster, found: Diagnostics) -> None:
         if REGISTRY in host.roles:
             summary = f'the role {REGISTRY} is not built yet: host "{host.name}" would have no registry'
             found.error("not-built", summary, host.place.child("roles"), hint="leave it out")
-    # On by default: nobody should believe in a backup that does not exist.
-    if cluster.settings.etcd_type == "kubexm" and cluster.settings.document.etcd.backup.enabled:
-        summary = "etcd.backup is not built yet: there are no snapshots by a timer"
-        hint = "take your own, and write etcd: {backup: {enabled: false}}"
-        place = cluster.settings.etcd_members[0].place.child("roles")
-        found.warning("not-built", summary, place, hint=hint)
 
 
 NOTHING_MORE: Final = Asked()
@@ -104,6 +105,7 @@ def build_create(cluster: CheckedCluster, asked: Asked = NOTHING_MORE) -> dict[s
     offline = is_offline(cluster, asked)
     parts: list[tuple[str, list[dict[str, Any]]]] = [
         ("", build_offline(cluster, asked.architectures) if offline else []),
+        ("", build_etcd_check(cluster)),
         ("", build_before(cluster.settings)),
         ("prepare", build_prepare(cluster.settings)),
         ("etcd", build_etcd(cluster)),
@@ -114,6 +116,7 @@ def build_create(cluster: CheckedCluster, asked: Asked = NOTHING_MORE) -> dict[s
         ("", balancers.build_after(cluster)),
         ("workers", build_workers(cluster)),
         ("network", build_network(cluster.settings)),
+        ("", build_timer(cluster)),
     ]
     modules: list[dict[str, Any]] = []
     for point, part in parts:
@@ -144,6 +147,22 @@ def build_renew(cluster: CheckedCluster, asked: Asked) -> dict[str, Any]:
     return _pipeline(cluster, "renew-certs", description, modules, {})
 
 
+def build_backup(cluster: CheckedCluster, fetch_to: str = "") -> dict[str, Any]:
+    """The pipeline that takes a snapshot of etcd: members that do not answer keep no other from that. SpecError."""
+    description = f"Takes a snapshot of the etcd of the cluster {cluster.settings.document.metadata.name}."
+    modules = build_snapshot(cluster, fetch_to)
+    return {**_pipeline(cluster, "backup", description, modules, programs_of_etcd(cluster)), "maxFailures": "100%"}
+
+
+def build_restore(cluster: CheckedCluster, snapshot: str, sha256: str) -> dict[str, Any]:
+    """The pipeline that gives all members of etcd the data of a snapshot; raises SpecError."""
+    description = (
+        f"Replaces the data of the etcd of the cluster {cluster.settings.document.metadata.name} by a snapshot."
+    )
+    modules = build_restoring(cluster, snapshot, sha256)
+    return _pipeline(cluster, "restore", description, modules, programs_of_etcd(cluster))
+
+
 def build_checks(cluster: CheckedCluster) -> dict[str, Any]:
     """The pipeline that looks at the hosts before anything is changed."""
     return _looking(cluster, "preflight", "the hosts", build_preflight(cluster))
@@ -157,6 +176,7 @@ def _looking(cluster: CheckedCluster, flow: str, what: str, modules: list[dict[s
 
 
 FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = {
+    "backup": lambda cluster, asked: build_backup(cluster, asked.fetch_to),
     "certs": lambda cluster, _: _looking(cluster, "certs", "the certificates", [certificates()]),
     "create": build_create,
     "kubeconfig": lambda cluster, _: _looking(cluster, "kubeconfig", "the control planes", [kubeconfig(cluster)]),
@@ -164,6 +184,7 @@ FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = 
     "renew-certs": build_renew,
     "reset": lambda cluster, _: build_reset(cluster),
     "status": lambda cluster, _: _looking(cluster, "status", "the state", build_status(cluster)),
+    "restore": lambda cluster, asked: build_restore(cluster, asked.snapshot, asked.sha256),
 }
 """By the name of a command the pipeline that it runs."""
 

@@ -23,7 +23,7 @@ def build_etcd(cluster: CheckedCluster) -> list[dict[str, Any]]:
     values: dict[str, Any] = {
         "version": cluster.versions.etcd,
         "token": f"{settings.document.metadata.name}-etcd",
-        "members": [{"name": host.name, "address": host.ip} for host in members],
+        "members": member_entries(settings),
         "first": members[0].name,
         "dataDir": etcd.data_dir,
         "settings": {
@@ -35,6 +35,32 @@ def build_etcd(cluster: CheckedCluster) -> list[dict[str, Any]]:
     if etcd.wal_dir is not None:
         values["walDir"] = etcd.wal_dir
     return [{"name": "etcd", "uses": "kubexm:etcd", "with": values}]
+
+
+def build_etcd_check(cluster: CheckedCluster) -> list[dict[str, Any]]:
+    """The module that refuses members before anything is changed, for an etcd of ours."""
+    settings = cluster.settings
+    if not settings.etcd_members:
+        return []
+    etcd = settings.document.etcd
+    values: dict[str, Any] = {"members": member_entries(settings), "dataDir": etcd.data_dir}
+    if etcd.wal_dir is not None:
+        values["walDir"] = etcd.wal_dir
+    return [{"name": "etcd-check", "uses": "kubexm:etcd-check", "with": values}]
+
+
+def member_entries(settings: Settings) -> list[dict[str, str]]:
+    """The members as modules take them: those of our own, or the static pods of kubeadm, which have names of nodes."""
+    stacked = settings.etcd_type == "kubeadm"
+    return [
+        {
+            "name": host.node_name if stacked else host.name,
+            "address": host.ip,
+            "peerUrl": f"https://{in_url(host.ip)}:2380",
+            "clientUrl": f"https://{in_url(host.ip)}:2379",
+        }
+        for host in (settings.control_planes if stacked else settings.etcd_members)
+    ]
 
 
 def _reference(cluster: CheckedCluster, value: str) -> str:

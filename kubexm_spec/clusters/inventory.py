@@ -42,6 +42,7 @@ def _groups(settings: Settings) -> dict[str, Any]:
         "otherControlPlanes": control_planes[1:],
         "workers": [host.name for host in settings.workers],
         "balancers": [host.name for host in settings.balancers],
+        "etcdMembers": control_planes if settings.etcd_type == "kubeadm" else [h.name for h in settings.etcd_members],
     }
     return {name: {"hosts": members} for name, members in groups.items()}
 

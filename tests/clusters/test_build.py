@@ -113,7 +113,7 @@ def test_what_comes_first_is_done_first(tmp_path: pathlib.Path) -> None:
         "prepare/system/sysctl",
         "etcd/authority/ca",
         "etcd/certificates/server",
-        "etcd/start/healthy",
+        "etcd/healthy/members",
         "control-plane/init/init",
         "workers/join/join",
         "network/apply/apply",

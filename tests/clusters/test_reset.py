@@ -33,6 +33,7 @@ def test_a_reset_empties_the_folders_of_the_document_and_restores_its_settings(t
     assert "ip_vs" in module["with"]["kernelModules"]
     assert "resources" not in pipeline
     created = build(written(tmp_path, more), str(tmp_path), lambda *_: None)
-    assert created["modules"][0]["with"]["sysctl"] == module["with"]["sysctl"]
+    before = next(each for each in created["modules"] if each["name"] == "before")
+    assert before["with"]["sysctl"] == module["with"]["sysctl"]
     assert created["lock"] == pipeline["lock"]
     assert json.dumps(pipeline) == json.dumps(build(written(tmp_path, more), str(tmp_path), lambda *_: None, "reset"))
