@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from kubexm_spec.clusters.checks import CheckedCluster
 from kubexm_spec.clusters.versions import KUBERNETES, address_of
+
+_REPOSITORY: Final = "registry.k8s.io"
 
 
 def build_resources(cluster: CheckedCluster) -> dict[str, Any]:
@@ -51,4 +53,7 @@ def image(cluster: CheckedCluster, name: str, version: str = "") -> str:
     known = cluster.data.images[name]
     ref = (known.ref or "").replace("{version}", version or known.versions[0])
     repository = cluster.settings.document.kubernetes.image_repository
-    return ref.replace("registry.k8s.io", repository, 1) if ref.startswith("registry.k8s.io/") else ref
+    if repository == _REPOSITORY or not ref.startswith(f"{_REPOSITORY}/"):
+        return ref
+    # In another repository kubeadm asks for REPOSITORY/coredns, without the folder that it has in its own.
+    return f"{repository}/{ref.removeprefix(f'{_REPOSITORY}/').removeprefix('coredns/')}"

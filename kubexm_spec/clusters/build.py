@@ -18,6 +18,7 @@ from kubexm_spec.clusters.network import build_network
 from kubexm_spec.clusters.preflight import build_preflight
 from kubexm_spec.clusters.prepare import build_before, build_prepare, build_removal
 from kubexm_spec.clusters.runtime import build_runtime
+from kubexm_spec.clusters.upgrade import build_upgrade_modules, upgrade_inventory
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.models import API_VERSION
 from kubexm_spec.models.cluster import ClusterDocument, HookModuleSpec
@@ -40,7 +41,9 @@ _NOT_BUILT: Final[tuple[tuple[Path, Callable[[ClusterDocument], bool]], ...]] = 
     (("network", "podCIDRs"), lambda c: c.network.plugin == "calico" and len(c.network.pod_cidrs) > 1),
     (("network", "plugin"), lambda c: c.network.plugin == "cilium"),
     (("hooks",), lambda c: bool(c.hooks.addons or c.hooks.upgrade_node or c.hooks.remove_node or c.hooks.reset)),
-    (("operations",), lambda c: "operations" in c.model_fields_set),
+    (("operations", "drain", "disableEvictionFallback"), lambda c: c.operations.drain.disable_eviction_fallback),
+    (("operations", "forks"), lambda c: "forks" in c.operations.model_fields_set),
+    (("operations", "uploads"), lambda c: "uploads" in c.operations.model_fields_set),
     (("offline", "bundle"), lambda c: c.offline.bundle is not None),
     (("registry", "auths"), lambda c: bool(c.registry.auths)),
     (("registry", "deploy"), lambda c: bool(c.registry.deploy)),
@@ -104,6 +107,14 @@ def build_reset(cluster: CheckedCluster) -> dict[str, Any]:
     return _pipeline(cluster, "reset", description, build_removal(cluster.settings), {})
 
 
+def build_upgrade(cluster: CheckedCluster) -> dict[str, Any]:
+    """The pipeline that brings a running cluster to the versions of its document."""
+    name, version = cluster.settings.document.metadata.name, cluster.versions.kubernetes
+    description = f"Upgrades the cluster {name} to Kubernetes {version}."
+    built = _pipeline(cluster, "upgrade", description, build_upgrade_modules(cluster), build_resources(cluster))
+    return {**built, "inventory": upgrade_inventory(cluster.settings)}
+
+
 def build_checks(cluster: CheckedCluster) -> dict[str, Any]:
     """The pipeline that looks at the hosts before anything is changed: one that does not answer keeps no other back."""
     description = f"Looks at the hosts of the cluster {cluster.settings.document.metadata.name}; nothing is changed."
@@ -123,6 +134,7 @@ FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = 
     "create": lambda cluster, _: build_create(cluster),
     "preflight": lambda cluster, _: build_checks(cluster),
     "reset": lambda cluster, _: build_reset(cluster),
+    "upgrade": lambda cluster, _: build_upgrade(cluster),
 }
 """By the name of a command the pipeline that it runs."""
 
