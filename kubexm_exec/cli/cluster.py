@@ -449,6 +449,27 @@ def restore_command(
     _run("restore", file, executor, choice, bundle, options, asked, question)
 
 
+class _Upgrade(RunCommand):
+    words = ("kubexm", "cluster", "upgrade")
+
+
+@command.command("upgrade", cls=_Upgrade)
+@_file_option
+@executor_option
+@run_options
+def upgrade_command(file: str, executor: str, choice: Documents, bundle: str | None, **options: Any) -> None:
+    """Upgrade the running cluster to the versions in its document, by one minor version at most.
+
+    Everything is checked before the first change. Then etcd is kept as a snapshot; the control planes follow one at a
+    time, the workers in batches (`operations.workers`), each node drained before and uncordoned afterwards, whatever
+    happens. Running it again changes nothing; after a failure `kubexm runs resume` goes on.
+
+    Exit codes: 0 success, 1 something failed, or the cluster cannot be upgraded to that version, 2 wrong document or
+    command line, nothing ran, 3 refused, 130 interrupted.
+    """
+    _run("upgrade", file, executor, choice, bundle, options)
+
+
 class _Reset(RunCommand):
     words = ("kubexm", "cluster", "reset")
 

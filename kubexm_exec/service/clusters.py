@@ -125,7 +125,7 @@ def _documents(cluster: CheckedCluster, file: str, folder: str, flow: str, asked
     name = f"{os.path.splitext(os.path.basename(file))[0]}.{flow}.yaml"  # noqa: PTH119, PTH122
     files = {name: pipeline_text(pipeline, file)}
     for module in pipeline["modules"]:
-        used = module["uses"].partition("#")[0]
+        used = module.get("uses", SHIPPED).partition("#")[0]
         if not used.startswith(SHIPPED):
             files[used] = (cluster.loaded.folder / used).read_text("utf-8")
     return Documents(folder=folder, spec=name, files=files)

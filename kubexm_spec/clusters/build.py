@@ -22,6 +22,7 @@ from kubexm_spec.clusters.prepare import build_before, build_prepare, build_remo
 from kubexm_spec.clusters.renewal import build_renewal
 from kubexm_spec.clusters.runtime import build_runtime
 from kubexm_spec.clusters.status import build_status, certificates, kubeconfig
+from kubexm_spec.clusters.upgrade import build_upgrade_modules, upgrade_inventory
 from kubexm_spec.diagnostics import Diagnostics
 from kubexm_spec.models import API_VERSION
 from kubexm_spec.models.cluster import ClusterDocument, HookModuleSpec
@@ -44,7 +45,9 @@ _NOT_BUILT: Final[tuple[tuple[Path, Callable[[ClusterDocument], bool]], ...]] = 
     (("network", "podCIDRs"), lambda c: c.network.plugin == "calico" and len(c.network.pod_cidrs) > 1),
     (("network", "plugin"), lambda c: c.network.plugin == "cilium"),
     (("hooks",), lambda c: bool(c.hooks.addons or c.hooks.upgrade_node or c.hooks.remove_node or c.hooks.reset)),
-    (("operations",), lambda c: "operations" in c.model_fields_set),
+    (("operations", "drain", "disableEvictionFallback"), lambda c: c.operations.drain.disable_eviction_fallback),
+    (("operations", "forks"), lambda c: "forks" in c.operations.model_fields_set),
+    (("operations", "uploads"), lambda c: "uploads" in c.operations.model_fields_set),
     (("offline", "bundle"), lambda c: "://" in (c.offline.bundle or "")),
     (("offline", "packages"), lambda c: c.offline.packages == "bundle"),
     # Without a network they are for the machine that makes the bundle: nodes pull nothing.
@@ -163,6 +166,14 @@ def build_restore(cluster: CheckedCluster, snapshot: str, sha256: str) -> dict[s
     return _pipeline(cluster, "restore", description, modules, programs_of_etcd(cluster))
 
 
+def build_upgrade(cluster: CheckedCluster) -> dict[str, Any]:
+    """The pipeline that brings a running cluster to the versions of its document."""
+    name, version = cluster.settings.document.metadata.name, cluster.versions.kubernetes
+    description = f"Upgrades the cluster {name} to Kubernetes {version}."
+    built = _pipeline(cluster, "upgrade", description, build_upgrade_modules(cluster), build_resources(cluster))
+    return {**built, "inventory": upgrade_inventory(cluster.settings)}
+
+
 def build_checks(cluster: CheckedCluster) -> dict[str, Any]:
     """The pipeline that looks at the hosts before anything is changed."""
     return _looking(cluster, "preflight", "the hosts", build_preflight(cluster))
@@ -185,6 +196,7 @@ FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = 
     "reset": lambda cluster, _: build_reset(cluster),
     "status": lambda cluster, _: _looking(cluster, "status", "the state", build_status(cluster)),
     "restore": lambda cluster, asked: build_restore(cluster, asked.snapshot, asked.sha256),
+    "upgrade": lambda cluster, _: build_upgrade(cluster),
 }
 """By the name of a command the pipeline that it runs."""
 

@@ -36,8 +36,8 @@ def build_control_plane(cluster: CheckedCluster, *, pull: bool = True) -> list[d
         "kubeletConfiguration": kubelet_configuration(settings),
         "proxyConfiguration": proxy_configuration(settings),
         "patches": [patch.model_dump(by_alias=True) for patch in kubernetes.patches],
-        "skipPhases": ["addon/kube-proxy"] if kubernetes.proxy.mode == "none" else [],
-        "ignorePreflightErrors": _ignored(settings),
+        "skipPhases": skipped_phases(settings),
+        "ignorePreflightErrors": ignored_errors(settings),
     }
     if not pull:
         values["pullImages"] = False
@@ -51,7 +51,7 @@ def build_control_plane(cluster: CheckedCluster, *, pull: bool = True) -> list[d
             **_joining(settings),
             "apiPort": settings.api_port,
             "stackedEtcd": settings.etcd_type == "kubeadm",
-            "ignorePreflightErrors": _ignored(settings),
+            "ignorePreflightErrors": ignored_errors(settings),
         }
         modules.append({"name": "more-control-planes", "uses": "kubexm:more-control-planes", "with": more})
     return modules
@@ -64,7 +64,7 @@ def build_workers(cluster: CheckedCluster) -> list[dict[str, Any]]:
         return []
     # A static pod of ours is in the folder before the kubelet is.
     pods = ["DirAvailable--etc-kubernetes-manifests"] if settings.load_balancer == "local" else []
-    values = {**_joining(settings), "ignorePreflightErrors": [*_ignored(settings), *pods]}
+    values = {**_joining(settings), "ignorePreflightErrors": [*ignored_errors(settings), *pods]}
     return [{"name": "workers", "uses": "kubexm:workers", "with": values}]
 
 
@@ -78,7 +78,13 @@ def _joining(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _ignored(settings: Settings) -> list[str]:
+def skipped_phases(settings: Settings) -> list[str]:
+    """Phases of kubeadm that are left out, now and in every upgrade."""
+    return ["addon/kube-proxy"] if settings.document.kubernetes.proxy.mode == "none" else []
+
+
+def ignored_errors(settings: Settings) -> list[str]:
+    """Checks of kubeadm that may fail."""
     swap = ["Swap"] if settings.document.system.swap == "keep" else []
     return list(dict.fromkeys([*swap, *settings.document.kubernetes.ignore_preflight_errors]))
 

@@ -27,8 +27,6 @@ def build_preflight(cluster: CheckedCluster) -> list[dict[str, Any]]:
     settings, preflight = cluster.settings, cluster.settings.document.preflight
     document = settings.document
     nftables = document.kubernetes.proxy.mode == "nftables"
-    legacy = document.kubernetes.kubelet.config.get("failCgroupV1") is False
-    old = version_key(cluster.versions.kubernetes) < version_key(_CGROUP_V2)
     endpoint = document.control_plane_endpoint
     values: dict[str, Any] = {
         "minCPU": preflight.min_cpu,
@@ -36,7 +34,7 @@ def build_preflight(cluster: CheckedCluster) -> list[dict[str, Any]]:
         "minDisk": preflight.min_disk,
         "dataFolders": list(dict.fromkeys(["/var/lib", document.container_runtime.data_dir])),
         "minKernel": _NFTABLES_KERNEL if nftables else _LEAST_KERNEL,
-        "cgroupV1": "allowed" if legacy or old else "refused",
+        "cgroupV1": cgroup_v1(cluster),
         "kernelModules": kernel_modules(settings),
         "swap": "refused" if document.system.skip and document.system.swap == "disable" else document.system.swap,
         "setHostname": document.system.hostname and not document.system.skip,
@@ -53,6 +51,13 @@ def build_preflight(cluster: CheckedCluster) -> list[dict[str, Any]]:
         "skip": preflight.skip,
     }
     return [{"name": "preflight", "uses": "kubexm:preflight", "with": values}]
+
+
+def cgroup_v1(cluster: CheckedCluster) -> str:
+    """Whether the kubelet starts on hosts with control groups of version 1: allowed or refused."""
+    legacy = cluster.settings.document.kubernetes.kubelet.config.get("failCgroupV1") is False
+    old = version_key(cluster.versions.kubernetes) < version_key(_CGROUP_V2)
+    return "allowed" if legacy or old else "refused"
 
 
 def _hosts(settings: Settings) -> list[ClusterHost]:

@@ -12,20 +12,25 @@ from kubexm_spec.semver import version_key
 
 def build_runtime(cluster: CheckedCluster) -> list[dict[str, Any]]:
     """containerd, and the programs of Kubernetes."""
+    proxy = proxy_environment(cluster.settings)
+    values = {**runtime_values(cluster), "proxy": proxy}
+    return [
+        {"name": "containerd", "uses": "kubexm:containerd", "with": values},
+        {"name": "kubernetes", "uses": "kubexm:kubernetes", "with": {"proxy": proxy}},
+    ]
+
+
+def runtime_values(cluster: CheckedCluster) -> dict[str, Any]:
+    """What the configuration of containerd itself is made of."""
     document = cluster.settings.document
-    runtime, proxy = document.container_runtime, proxy_environment(cluster.settings)
-    values = {
+    runtime = document.container_runtime
+    return {
         "schema": 3 if version_key(cluster.versions.containerd) >= version_key("2") else 2,
         "dataDir": runtime.data_dir,
         "sandboxImage": runtime.sandbox_image or image(cluster, "pause", cluster.versions.pause),
         "mirrors": document.registry.mirrors,
         "config": runtime.config,
-        "proxy": proxy,
     }
-    return [
-        {"name": "containerd", "uses": "kubexm:containerd", "with": values},
-        {"name": "kubernetes", "uses": "kubexm:kubernetes", "with": {"proxy": proxy}},
-    ]
 
 
 def proxy_environment(settings: Settings) -> dict[str, str]:
