@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: FORCE help venv demo test lint types tests machines kubernetes format bench bench-ssh lock wheel docs clean
+.PHONY: FORCE help venv demo test lint types tests test-kubernetes machines kubernetes format bench bench-ssh lock wheel docs clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -39,6 +39,9 @@ types: $(VENV)/.stamp-dev ## Check the types (mypy --strict)
 
 tests: $(VENV)/.stamp-dev $(VENV)/.stamp-browser $(VENV)/.stamp-sshd $(VENV)/.stamp-machines $(VENV)/.stamp-postgres $(VENV)/.stamp-programs $(VENV)/.stamp-objectstore $(VENV)/.stamp-ansible ## Run the tests alone; HYPOTHESIS_PROFILE=random tries new examples
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+test-kubernetes: $(VENV)/.stamp-dev $(VENV)/.stamp-machines ## Run the flows of real clusters; `make kubernetes` builds what they need
+	$(BIN)/python -m pytest -m kubernetes $(ARGS)
 
 machines: ## Install what the tests on full hosts need, and build their base image
 	tools/machines.sh

@@ -51,7 +51,7 @@ def build(file: str, folder: str, warn: Warn, flow: str = "create", asked: Asked
 
 def documents(file: str, folder: str, warn: Warn, flow: str = "create", asked: Asked | None = None) -> Documents:
     """The pipeline of a flow as documents of a request, with the modules of the user that it uses; raises Invalid."""
-    return _documents(read_cluster(file, folder, warn), file, folder, flow, asked)
+    return flow_documents(read_cluster(file, folder, warn), file, folder, flow, asked)
 
 
 def _pipeline(cluster: CheckedCluster, flow: str, asked: Asked | None) -> dict[str, Any]:
@@ -60,7 +60,8 @@ def _pipeline(cluster: CheckedCluster, flow: str, asked: Asked | None) -> dict[s
     return FLOWS[flow](cluster, asked or Asked())
 
 
-def _documents(cluster: CheckedCluster, file: str, folder: str, flow: str, asked: Asked | None = None) -> Documents:
+def flow_documents(cluster: CheckedCluster, file: str, folder: str, flow: str, asked: Asked | None = None) -> Documents:
+    """The pipeline of a flow of a cluster that was read before."""
     from kubexm_spec.clusters.build import pipeline_text
 
     pipeline = _pipeline(cluster, flow, asked)
@@ -79,7 +80,7 @@ def preflight_of(file: str, folder: str, service: Service, watcher: Watcher, war
     from kubexm_exec.service.preflight import findings_of
 
     cluster = read_cluster(file, folder, warn)
-    asked = _documents(cluster, file, folder, "preflight")
+    asked = flow_documents(cluster, file, folder, "preflight")
     request = RunRequest(documents=asked, executor=DEFAULT_EXECUTOR, forks=forks, journal=False)
     hosts = [host.name for host in cluster.settings.hosts.by_name.values() if host.roles]
     outcome = service.run(request, watcher)

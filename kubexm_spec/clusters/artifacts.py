@@ -8,11 +8,11 @@ from kubexm_spec.clusters.checks import CheckedCluster
 from kubexm_spec.clusters.versions import KUBERNETES, address_of
 
 
-def build_resources(cluster: CheckedCluster) -> dict[str, Any]:
-    """The resources by the names that the modules use."""
+def build_resources(cluster: CheckedCluster, *, whole: bool = True) -> dict[str, Any]:
+    """The resources by the names that the modules use; ``whole``: also what the whole cluster needs once."""
     versions = cluster.versions
     wanted = dict.fromkeys(KUBERNETES, versions.kubernetes)
-    if cluster.settings.etcd_type == "kubexm":
+    if cluster.settings.etcd_type == "kubexm" and whole:
         wanted["etcd"] = versions.etcd
     wanted |= {
         "containerd": versions.containerd,
@@ -21,7 +21,7 @@ def build_resources(cluster: CheckedCluster) -> dict[str, Any]:
         "crictl": versions.crictl,
     }
     found = {name: _artifact(cluster, name, version) for name, version in wanted.items()}
-    if versions.network:
+    if versions.network and whole:
         found["network"] = _manifest(cluster)
     return found
 
