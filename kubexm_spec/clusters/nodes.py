@@ -13,7 +13,7 @@ from kubexm_spec.clusters.kubeadm import build_more_control_planes, build_worker
 from kubexm_spec.clusters.membership import member_name
 from kubexm_spec.clusters.prepare import build_before, build_prepare, build_removal
 from kubexm_spec.clusters.runtime import build_runtime
-from kubexm_spec.clusters.settings import Settings
+from kubexm_spec.clusters.settings import Settings, in_url
 
 _STACKED: Final = {
     # etcd runs in a container, and etcdctl with it.
@@ -98,7 +98,9 @@ def work_of_leaving(
             "through": speaker.name,
             "nodes": [host.node_name for host in dead],
             "etcdThrough": etcd.name,
-            "members": [name for host in dead if (name := member_name(settings, host))],
+            "members": [
+                {"name": name, "peerUrl": _peer(host)} for host in dead if (name := member_name(settings, host))
+            ],
             "etcd": access,
         }
         parts.append(("", [{"name": "remove-gone", "uses": "kubexm:remove-gone", "with": values}]))
@@ -136,10 +138,15 @@ def _removing(
     if working:
         values: dict[str, Any] = {**shared, "nodes": working}
         modules.append({"name": "remove-workers", "uses": "kubexm:remove-workers", "with": values})
-    controlling = {host.name: host.node_name for host in alive if CONTROL_PLANE in host.roles}
+    controlling = [host for host in alive if CONTROL_PLANE in host.roles]
     if controlling:
-        stacked = settings.etcd_type == "kubeadm"
-        values = {**shared, "nodes": controlling, "stackedEtcd": stacked, "etcd": access}
+        values = {
+            **shared,
+            "nodes": {host.name: host.node_name for host in controlling},
+            "peers": {host.name: _peer(host) for host in controlling},
+            "stackedEtcd": settings.etcd_type == "kubeadm",
+            "etcd": access,
+        }
         modules.append({"name": "remove-control-planes", "uses": "kubexm:remove-control-planes", "with": values})
     return modules
 
@@ -163,6 +170,11 @@ def _etcd_through(settings: Settings, through: ClusterHost, nodes: Collection[st
     if settings.etcd_type != "kubexm" or ETCD in through.roles:
         return through
     return next((host for host in settings.etcd_members if host.name not in nodes), through)
+
+
+def _peer(host: ClusterHost) -> str:
+    """Where other members of etcd reach it: one that has never started has no name yet."""
+    return f"https://{in_url(host.ip)}:2380"
 
 
 def _unique(names: list[str]) -> list[str]:
