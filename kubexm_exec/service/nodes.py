@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -56,22 +56,18 @@ class Nodes:
         chosen = self._named(patterns)
         if self._service is None and not patterns:
             raise Invalid("which hosts have not joined is not known without asking", "name them with --nodes")
-        candidates = chosen or self.cluster.settings.hosts.nodes
-        others = balancers_to_change(self.cluster.settings, [host.name for host in candidates])
+        settings = self.cluster.settings
+        others = balancers_to_change(settings, [host.name for host in chosen])
         known = self._ask([host.name for host in chosen], others)
-        joining = chosen or [
-            host for host in self.cluster.settings.hosts.nodes if known and host.node_name not in known.nodes
-        ]
+        joining = chosen or [host for host in settings.hosts.nodes if known and host.node_name not in known.nodes]
         if not joining:
             return Change(None)
+        silent = known.silent if known else {}
+        if known and not chosen and (others := balancers_to_change(settings, [host.name for host in joining])):
+            silent = _silent(self._run(known.through, (), others), others)
         found = Diagnostics()
         check_joining(self.cluster, joining, known, found)
-        silent = known.silent if known else ()
-        for name in silent:
-            if name in others:
-                summary = f'host "{name}" does not answer: its load balancer will not know new control planes'
-                place = self.cluster.settings.hosts.by_name[name].place
-                found.warning("unreachable", summary, place, hint="run `kubexm cluster create` when it is back")
+        self._warn_of(others, silent, "its load balancer will not know new control planes", found)
         self._tell(found)
         asked = Asked(
             nodes=tuple(host.name for host in joining),
@@ -94,25 +90,29 @@ class Nodes:
         self._tell(found)
         others = balancers_to_change(self.cluster.settings, names)
         known = self._ask(names, [*names, *others])
-        silent = known.silent if known else names if dead else ()
+        silent = known.silent if known else dict.fromkeys(names if dead else (), "")
         gone = [name for name in names if name in silent]
         found = Diagnostics()
         check_leaving(self.cluster, leaving, gone, known, found)
         for host in leaving if not dead else ():
             if host.name in gone:
-                summary = f'host "{host.name}" does not answer: nothing can be removed from it'
+                summary = f'host "{host.name}" does not answer, so that nothing can be removed from it'
                 hint = "start it; or if it is gone for good, say so with --dead"
-                found.error("unreachable", summary, host.place, hint=hint)
-        for name in silent:
-            if name in others:
-                summary = f'host "{name}" does not answer: its load balancer still has the control planes that leave'
-                place = self.cluster.settings.hosts.by_name[name].place
-                found.warning("unreachable", summary, place, hint="run `kubexm cluster create` when it is back")
+                found.error("unreachable", summary, host.place, hint=hint, detail=silent[host.name])
+        self._warn_of(others, silent, "its load balancer still has the control planes that leave", found)
         self._tell(found)
         asked = Asked(
             nodes=tuple(names), through=known.through if known else "", gone=tuple(gone), silent=tuple(silent)
         )
         return self._change("remove-nodes", asked)
+
+    def _warn_of(self, hosts: Sequence[str], silent: Mapping[str, str], what: str, found: Diagnostics) -> None:
+        for name in hosts:
+            if name in silent:
+                place = self.cluster.settings.hosts.by_name[name].place
+                hint = "run `kubexm cluster create` when it is back"
+                summary = f'host "{name}" does not answer: {what}'
+                found.warning("unreachable", summary, place, hint=hint, detail=silent[name])
 
     def _named(self, patterns: Sequence[str]) -> list[ClusterHost]:
         from kubexm_spec.clusters.membership import named_nodes
@@ -140,7 +140,7 @@ class Nodes:
 
         if self._service is None:
             return None
-        silent: list[str] | None = None
+        silent: dict[str, str] | None = None
         reasons: list[str] = []
         for host in self.cluster.settings.control_planes:
             if host.name in nodes:
@@ -172,10 +172,13 @@ class Nodes:
         return self._service.run(request, self._watcher).result
 
 
-def _silent(result: GraphExecutionResult, probed: Sequence[str]) -> list[str]:
+def _silent(result: GraphExecutionResult, probed: Sequence[str]) -> dict[str, str]:
+    """Those of the hosts that did not answer, and why."""
     node = result.node_results.get("membership/hosts/answers")
     answers = node.host_results if node is not None else {}
-    return [name for name in probed if name in answers and answers[name].status is not Status.SUCCESS]
+    return {
+        name: answers[name].message for name in probed if name in answers and answers[name].status is not Status.SUCCESS
+    }
 
 
 def _said(result: GraphExecutionResult) -> dict[str, str] | str:

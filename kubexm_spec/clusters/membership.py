@@ -30,11 +30,11 @@ class Membership(Struct, frozen=True, kw_only=True):
     version: str = ""
     members: Mapping[str, bool] = {}
     """By the name of a member of etcd that votes whether it answers; none if others run etcd."""
-    silent: Sequence[str] = ()
-    """Hosts that did not answer."""
+    silent: Mapping[str, str] = {}
+    """Hosts that did not answer, and why."""
 
 
-def membership_of(through: str, said: Mapping[str, str], silent: Sequence[str]) -> Membership:
+def membership_of(through: str, said: Mapping[str, str], silent: Mapping[str, str]) -> Membership:
     """What programs said, by the names of the steps: nodes, configuration, members and health. Raises ValueError."""
     lines = [line.split("\t") for line in said["nodes"].splitlines() if line.strip()]
     endpoint, version = _ENDPOINT.search(said["configuration"]), _VERSION.search(said["configuration"])

@@ -309,7 +309,7 @@ def test_what_programs_say_is_read() -> None:
             "members": json.dumps(members),
             "health": json.dumps(health),
         },
-        ["worker1"],
+        {"worker1": "no route"},
     )
     assert found == Membership(
         through="cp1",
@@ -317,7 +317,7 @@ def test_what_programs_say_is_read() -> None:
         endpoint="api.lab.internal:6443",
         version="1.36.4",
         members={"cp1": True, "cp2": False, "ff": False},
-        silent=["worker1"],
+        silent={"worker1": "no route"},
     )
 
 
