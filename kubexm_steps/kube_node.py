@@ -41,6 +41,9 @@ class KubeNodeParams(KubeParams):
         None, description="Name of the node; by default that of the host which the step works for."
     )
     state: Literal["present", "absent"] = Field("present", description="`absent` deletes the node from the cluster.")
+    if_exists: bool = Field(
+        False, description="Whether nothing is done if the cluster has no such node; by default that is a failure."
+    )
     schedulable: bool | None = Field(
         None, description="`false` cordons the node: no new pods; `true` uncordons it. By default not changed."
     )
@@ -72,6 +75,7 @@ class KubeNodeParams(KubeParams):
             refuse(
                 self, ("schedulable", "drained", "labels", "annotations", "taints"), "`state: absent`; drain it before"
             )
+            refuse(self, ("if_exists",), "`state: absent`, which is about nodes that may be gone")
         elif self.schedulable is None and not (self.drained or self.labels or self.annotations or self.taints):
             raise ValueError("say what should be true: schedulable, drained, labels, annotations, taints or state")
         if self.drained and self.schedulable:
@@ -132,7 +136,7 @@ class KubeNodeStep(LookingStep[KubeNodeParams, Seen | None]):
       is changed. If pods are still there after `deadline`, the failure says what each of them waits for, and the node
       stays cordoned.
     - `check` shows which pods would go, and which disruption budgets would not let them.
-    - A node that does not exist yet is `unknown` in a check, and a failure in a run.
+    - A node that does not exist yet is `unknown` in a check, and a failure in a run, unless `ifExists` is set.
     - Undo restores what it was before (schedulable, labels, annotations, taints). Pods that were evicted do not come
       back to the node by themselves, and a deleted node cannot be brought back.
     """
@@ -160,6 +164,8 @@ class KubeNodeStep(LookingStep[KubeNodeParams, Seen | None]):
             diff = attribute_diff(ctx, f"node {name}", {"ready": str(_is_ready(seen.node)).lower()}, None)
             return Forecast.change(f"would delete node {name}", [diff], seen=seen)
         if seen.node is None:
+            if params.if_exists:
+                return Forecast.satisfied(f"there is no node {name}", self._outputs(ctx, seen))
             return Forecast.unknown(f"there is no node {name} yet", seen=seen)
         before, after = self._shown(seen)
         if not changed(before, after):

@@ -24,11 +24,13 @@ from kubexm_exec.cli.gc import prepare
 from kubexm_exec.cli.resources import arch_option, bundle_target_option, check_target, make_bundle, site_of
 from kubexm_exec.cli.run import RunCommand, run_documents, run_options
 from kubexm_exec.cli.targets import Product, check_targets, force_option, write_text
+from kubexm_exec.service.errors import Invalid
 from kubexm_exec.service.requests import Documents
 from kubexm_spec.diagnostics import plural
 
 if TYPE_CHECKING:
     from kubexm_exec.service.clusters import Looking
+    from kubexm_exec.service.nodes import Nodes
     from kubexm_spec.clusters.build import Asked
     from kubexm_spec.clusters.checks import CheckedCluster
 
@@ -470,6 +472,103 @@ def upgrade_command(file: str, executor: str, choice: Documents, bundle: str | N
     _run("upgrade", file, executor, choice, bundle, options)
 
 
+class _AddNodes(RunCommand):
+    words = ("kubexm", "cluster", "add-nodes")
+
+
+@command.command("add-nodes", cls=_AddNodes)
+@_file_option
+@click.option("--nodes", metavar="HOSTS", help="Hosts of the document: names, ranges or globs, with commas between.")
+@executor_option
+@run_options
+def add_nodes_command(
+    file: str, nodes: str | None, executor: str, choice: Documents, bundle: str | None, **options: Any
+) -> None:
+    """Add hosts of the document to the cluster that runs: those of --nodes, or all that have not joined.
+
+    Only these hosts and one control plane are connected to, and nothing on that one is changed but tokens of kubeadm.
+    With new control planes, load balancers of ours learn of them. Workers join all at once, control planes one by one.
+    Running it again changes nothing.
+
+    Exit codes: 0 success, 1 something failed, 2 wrong document or command line, nothing ran, 3 refused,
+    130 interrupted.
+    """
+    changing, words = _nodes(file, nodes, executor, choice, options)
+    change = changing.join(words)
+    if change.documents is None:
+        click.echo("All hosts of the document have joined the cluster. Nothing to do.", err=options["output"] == "json")
+        return
+    _run_built(replace(change.documents, bundle=_absolute(bundle)), executor, replace(choice, limit=()), options)
+
+
+class _RemoveNodes(RunCommand):
+    words = ("kubexm", "cluster", "remove-nodes")
+
+
+@command.command("remove-nodes", cls=_RemoveNodes)
+@_file_option
+@click.option("--nodes", metavar="HOSTS", help="Hosts of the document: names, ranges or globs, with commas between.")
+@click.option("--dead", is_flag=True, help="Hosts of --nodes that do not answer are gone for good.")
+@click.option("--yes", is_flag=True, help="Do not ask for approval.")
+@executor_option
+@run_options
+def remove_nodes_command(
+    file: str,
+    nodes: str | None,
+    dead: bool,
+    yes: bool,
+    executor: str,
+    choice: Documents,
+    bundle: str | None,
+    **options: Any,
+) -> None:
+    """Remove nodes from the cluster, any control plane too, and everything that was made for it from their hosts.
+
+    Nodes are drained first; one that does not get that far takes pods again. What would cost the quorum of etcd or the
+    last control plane is refused before the first change. On a dead host nothing is done: its node and its
+    member of etcd are removed from the cluster. The document needs the hosts until they are removed.
+
+    Exit codes: 0 success, 1 something failed, 2 wrong document or command line, nothing ran, 3 refused,
+    130 interrupted.
+    """
+    if not nodes and not choice.limit:
+        raise Invalid("which nodes? Nothing is removed without a selection", "name them with --nodes")
+    changing, words = _nodes(file, nodes, executor, choice, options)
+    change = changing.leave(words, dead=dead)
+    assert change.documents is not None
+    shown = [f"{name} (it does not answer)" if name in change.gone else name for name in change.nodes]
+    question = "" if yes else f"remove {', '.join(shown)} from the cluster of {file}?"
+    _run_built(
+        replace(change.documents, bundle=_absolute(bundle)), executor, replace(choice, limit=()), options, question
+    )
+
+
+def _absolute(bundle: str | None) -> str | None:
+    """A bundle by its whole path: the documents of a flow are unpacked elsewhere."""
+    from pathlib import Path
+
+    return str(Path(here()) / bundle) if bundle else None
+
+
+def _nodes(
+    file: str, nodes: str | None, executor: str, choice: Documents, options: dict[str, Any]
+) -> tuple[Nodes, list[str]]:
+    """The nodes of a cluster, which is asked unless no host is to be contacted, and the words that select some."""
+    from kubexm_exec.cli.journaled import service_of
+    from kubexm_exec.cli.running import Terminal
+    from kubexm_exec.service.nodes import Nodes
+
+    if nodes is not None and choice.limit:
+        raise Invalid("--nodes and --limit both select hosts", "leave out --limit")
+    words = [word for each in (nodes or "").split(",") if (word := each.strip())] or list(choice.limit)
+    if nodes is not None and not words:
+        raise Invalid("--nodes names no host", "give names, ranges or globs, with commas between")
+    prepare()
+    service = None if executor == "dry-run" else service_of(None)
+    quiet = Terminal("silent", logs=("error", "text"))
+    return Nodes(file, here(), Warnings("text").found, service, quiet, options["forks"]), words
+
+
 class _Reset(RunCommand):
     words = ("kubexm", "cluster", "reset")
 
@@ -507,6 +606,10 @@ def _run(
 
     prepare()
     built = documents(file, here(), Warnings("text").found, flow, asked, bundle or "")
+    _run_built(built, executor, choice, options, question)
+
+
+def _run_built(built: Documents, executor: str, choice: Documents, options: dict[str, Any], question: str = "") -> None:
     if question and executor not in ("check", "dry-run"):
         approve(question, options["output"])
     made = replace(choice, spec=built.spec, files=built.files, bundle=built.bundle, offline=built.offline)

@@ -68,21 +68,21 @@ def documents(
     cluster = read_cluster(file, folder, warn)
     place = os.path.abspath(os.path.join(folder, bundle)) if bundle else _named_bundle(cluster)  # noqa: PTH100, PTH118
     if not place or "resources" not in _pipeline(cluster, flow, asked):
-        return _documents(cluster, file, folder, flow, asked)
+        return flow_documents(cluster, file, folder, flow, asked)
     if not exists(place):
         hint = (
             f"create it where there is a network: kubexm cluster bundle -f {shlex.quote(file)} -o {shlex.quote(place)}"
         )
         raise Invalid(f"there is no bundle {place:.200}", hint)
     asked = replace(asked or Asked(), offline=True, architectures=_architectures(cluster, place))
-    built = _documents(cluster, file, folder, flow, asked)
+    built = flow_documents(cluster, file, folder, flow, asked)
     return structs.replace(built, bundle=place, offline=True)
 
 
 def documents_for_bundle(file: str, folder: str, warn: Warn) -> tuple[CheckedCluster, Documents]:
     """A cluster and the pipeline that creates it without a network; with the document's bundle if that is there."""
     cluster = read_cluster(file, folder, warn)
-    made = _documents(cluster, file, folder, "create", Asked(offline=True))
+    made = flow_documents(cluster, file, folder, "create", Asked(offline=True))
     place = _named_bundle(cluster)
     return cluster, structs.replace(made, bundle=place) if exists(place) else made
 
@@ -118,7 +118,8 @@ def _pipeline(cluster: CheckedCluster, flow: str, asked: Asked | None) -> dict[s
         raise Invalid.documents(error.diagnostics, {source.name: source}, str(cluster.loaded.folder)) from error
 
 
-def _documents(cluster: CheckedCluster, file: str, folder: str, flow: str, asked: Asked | None = None) -> Documents:
+def flow_documents(cluster: CheckedCluster, file: str, folder: str, flow: str, asked: Asked | None = None) -> Documents:
+    """The pipeline of a flow of a cluster that was read before."""
     from kubexm_spec.clusters.build import pipeline_text
 
     pipeline = _pipeline(cluster, flow, asked)
@@ -144,7 +145,7 @@ class Looking:
         """The result of a flow that only looks."""
         from kubexm_exec.model.result import DEFAULT_EXECUTOR
 
-        asked = _documents(self.cluster, *self._place, flow)
+        asked = flow_documents(self.cluster, *self._place, flow)
         request = RunRequest(documents=asked, executor=DEFAULT_EXECUTOR, forks=forks, journal=False)
         return self._service.run(request, self._watcher).result
 

@@ -10,10 +10,13 @@ from kubexm_spec.clusters.versions import KUBERNETES, address_of
 _REGISTRY: Final = "registry.k8s.io"
 
 
-def build_resources(cluster: CheckedCluster) -> dict[str, Any]:
-    """The resources by the names that the modules use."""
-    found = {name: _artifact(cluster, name, version) for name, version in _wanted(cluster).items()}
-    if cluster.versions.network:
+def build_resources(cluster: CheckedCluster, *, whole: bool = True) -> dict[str, Any]:
+    """The resources by the names that the modules use; ``whole``: also what the whole cluster needs once."""
+    wanted = _wanted(cluster)
+    if not whole:
+        wanted.pop("etcd", None)
+    found = {name: _artifact(cluster, name, version) for name, version in wanted.items()}
+    if cluster.versions.network and whole:
         found["network"] = _manifest(cluster)
     return found
 

@@ -13,9 +13,10 @@ from kubexm_spec.clusters.backups import build_restoring, build_snapshot, build_
 from kubexm_spec.clusters.checks import CheckedCluster
 from kubexm_spec.clusters.etcd import build_etcd, build_etcd_check
 from kubexm_spec.clusters.hosts import REGISTRY
-from kubexm_spec.clusters.inventory import build_inventory
+from kubexm_spec.clusters.inventory import Part, Work, build_inventory
 from kubexm_spec.clusters.kubeadm import build_control_plane, build_workers
 from kubexm_spec.clusters.network import build_network
+from kubexm_spec.clusters.nodes import work_of_joining, work_of_leaving, work_of_look
 from kubexm_spec.clusters.offline import build_images, build_offline, image_resources
 from kubexm_spec.clusters.preflight import build_preflight
 from kubexm_spec.clusters.prepare import build_before, build_prepare, build_removal
@@ -44,7 +45,7 @@ _NOT_BUILT: Final[tuple[tuple[Path, Callable[[ClusterDocument], bool]], ...]] = 
     (("network", "mtu"), lambda c: c.network.plugin == "calico" and c.network.mtu > 0),
     (("network", "podCIDRs"), lambda c: c.network.plugin == "calico" and len(c.network.pod_cidrs) > 1),
     (("network", "plugin"), lambda c: c.network.plugin == "cilium"),
-    (("hooks",), lambda c: bool(c.hooks.addons or c.hooks.upgrade_node or c.hooks.remove_node or c.hooks.reset)),
+    (("hooks",), lambda c: bool(c.hooks.addons or c.hooks.upgrade_node or c.hooks.reset)),
     (("operations", "drain", "disableEvictionFallback"), lambda c: c.operations.drain.disable_eviction_fallback),
     (("operations", "forks"), lambda c: "forks" in c.operations.model_fields_set),
     (("operations", "uploads"), lambda c: "uploads" in c.operations.model_fields_set),
@@ -67,6 +68,14 @@ class Asked:
 
     nodes: tuple[str, ...] = ()
     """Hosts of the document to work on, by name; empty for those that the flow itself selects."""
+    through: str = ""
+    """The control plane that speaks for the cluster; by default the first that is not among the nodes."""
+    gone: tuple[str, ...] = ()
+    """Those of the nodes that do not answer and never will: nothing is done on them."""
+    probed: tuple[str, ...] = ()
+    """Hosts that are only asked whether they answer."""
+    silent: tuple[str, ...] = ()
+    """Other hosts that do not answer now, and are left out."""
     offline: bool = False
     """Whether everything comes from a bundle, whatever the document says."""
     architectures: tuple[str, ...] = ()
@@ -106,7 +115,7 @@ def build_create(cluster: CheckedCluster, asked: Asked = NOTHING_MORE) -> dict[s
     """The pipeline that creates a cluster."""
     document, version = cluster.settings.document, cluster.versions.kubernetes
     offline = is_offline(cluster, asked)
-    parts: list[tuple[str, list[dict[str, Any]]]] = [
+    parts: list[Part] = [
         ("", build_offline(cluster, asked.architectures) if offline else []),
         ("", build_etcd_check(cluster)),
         ("", build_before(cluster.settings)),
@@ -121,15 +130,9 @@ def build_create(cluster: CheckedCluster, asked: Asked = NOTHING_MORE) -> dict[s
         ("network", build_network(cluster.settings)),
         ("", build_timer(cluster)),
     ]
-    modules: list[dict[str, Any]] = []
-    for point, part in parts:
-        hook = getattr(document.hooks, point) if point else None
-        modules += _hooks(point, "before", hook.before if hook is not None else [])
-        modules += part
-        modules += _hooks(point, "after", hook.after if hook is not None else [])
     description = f"Creates the cluster {document.metadata.name} with Kubernetes {version}."
     resources = build_resources(cluster) | (image_resources(cluster) if offline else {})
-    return _pipeline(cluster, "create", description, modules, resources)
+    return _pipeline(cluster, "create", description, _with_hooks(cluster, parts), resources)
 
 
 def is_offline(cluster: CheckedCluster, asked: Asked) -> bool:
@@ -186,12 +189,40 @@ def _looking(cluster: CheckedCluster, flow: str, what: str, modules: list[dict[s
     return {key: value for key, value in built.items() if key not in ("lock", "readyFirst")} | {"maxFailures": "100%"}
 
 
+def build_membership(cluster: CheckedCluster, asked: Asked) -> dict[str, Any]:
+    """The pipeline that asks one control plane about its cluster, and hosts whether they answer."""
+    description = f"Asks which nodes the cluster {cluster.settings.document.metadata.name} has; nothing is changed."
+    built = _partial(
+        cluster, "membership", description, work_of_look(cluster, asked.nodes, asked.through, asked.probed)
+    )
+    return {key: value for key, value in built.items() if key not in ("lock", "readyFirst")} | {"maxFailures": "100%"}
+
+
+def build_add_nodes(cluster: CheckedCluster, asked: Asked) -> dict[str, Any]:
+    """The pipeline that makes nodes of hosts."""
+    name = cluster.settings.document.metadata.name
+    description = f"Adds {', '.join(asked.nodes)} to the cluster {name}."
+    work = work_of_joining(cluster, asked.nodes, asked.through, asked.silent)
+    return _partial(cluster, "add-nodes", description, work, build_resources(cluster, whole=False))
+
+
+def build_remove_nodes(cluster: CheckedCluster, asked: Asked) -> dict[str, Any]:
+    """The pipeline that takes nodes out of the cluster, and off their hosts what was made for it."""
+    name = cluster.settings.document.metadata.name
+    description = f"Removes {', '.join(asked.nodes)} from the cluster {name}."
+    work = work_of_leaving(cluster, asked.nodes, asked.through, asked.gone, asked.silent)
+    return _partial(cluster, "remove-nodes", description, work)
+
+
 FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = {
+    "add-nodes": build_add_nodes,
     "backup": lambda cluster, asked: build_backup(cluster, asked.fetch_to),
     "certs": lambda cluster, _: _looking(cluster, "certs", "the certificates", [certificates()]),
     "create": build_create,
     "kubeconfig": lambda cluster, _: _looking(cluster, "kubeconfig", "the control planes", [kubeconfig(cluster)]),
+    "membership": build_membership,
     "preflight": lambda cluster, _: build_checks(cluster),
+    "remove-nodes": build_remove_nodes,
     "renew-certs": build_renew,
     "reset": lambda cluster, _: build_reset(cluster),
     "status": lambda cluster, _: _looking(cluster, "status", "the state", build_status(cluster)),
@@ -199,6 +230,26 @@ FLOWS: Final[Mapping[str, Callable[[CheckedCluster, Asked], dict[str, Any]]]] = 
     "upgrade": lambda cluster, _: build_upgrade(cluster),
 }
 """By the name of a command the pipeline that it runs."""
+
+
+def _partial(
+    cluster: CheckedCluster, flow: str, description: str, work: Work, resources: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """A pipeline for some of the hosts; what does not say where it runs is for those that are worked on."""
+    built = _pipeline(cluster, flow, description, _with_hooks(cluster, work.parts), resources or {})
+    inventory = build_inventory(cluster.settings, work)
+    return built | {"inventory": inventory, "runOn": {"groups": ["clusterHosts"]}}
+
+
+def _with_hooks(cluster: CheckedCluster, parts: list[Part]) -> list[dict[str, Any]]:
+    """The modules of all parts, with those of the user before and after them."""
+    modules: list[dict[str, Any]] = []
+    for point, part in parts:
+        hook = getattr(cluster.settings.document.hooks, point) if point else None
+        modules += _hooks(point, "before", hook.before if hook is not None else [])
+        modules += part
+        modules += _hooks(point, "after", hook.after if hook is not None else [])
+    return modules
 
 
 def _pipeline(

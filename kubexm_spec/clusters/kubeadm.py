@@ -6,12 +6,16 @@ from typing import Any, Final
 
 from kubexm_spec.clusters.checks import CheckedCluster
 from kubexm_spec.clusters.etcd import endpoints, etcd_flags
+from kubexm_spec.clusters.hosts import ClusterHost
 from kubexm_spec.clusters.settings import Settings
 from kubexm_spec.models.cluster import ComponentSpec
 
 _PKI: Final = "/etc/kubernetes/pki"
 _AUDIT_POLICY: Final = "/etc/kubernetes/kubexm/audit-policy.yaml"
 _AUDIT_LOGS: Final = "/var/log/kubernetes/audit"
+_AUTHORITIES: Final = ["ca.crt", "ca.key", "sa.key", "sa.pub", "front-proxy-ca.crt", "front-proxy-ca.key"]
+_STACKED_ETCD: Final = ["etcd/ca.crt", "etcd/ca.key"]
+_ETCD_CLIENT: Final = ["etcd/ca.crt", "apiserver-etcd-client.crt", "apiserver-etcd-client.key"]
 _MINIMAL_POLICY: Final = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -24,57 +28,77 @@ rules:
 
 
 def build_control_plane(cluster: CheckedCluster, *, pull: bool = True) -> list[dict[str, Any]]:
-    """The module of the control planes, and that of all but the first if there are any; images may be there already."""
+    """The modules of the control planes: their files, the first one, and the others if there are any; images may be
+    there already."""
     settings = cluster.settings
-    kubernetes = settings.document.kubernetes
+    first = settings.control_planes[0]
     values: dict[str, Any] = {
-        "first": settings.control_planes[0].name,
+        "first": first.name,
         "endpoint": settings.endpoint,
         "apiPort": settings.api_port,
         "localName": settings.local_name,
         "clusterConfiguration": cluster_configuration(cluster),
         "kubeletConfiguration": kubelet_configuration(settings),
         "proxyConfiguration": proxy_configuration(settings),
-        "patches": [patch.model_dump(by_alias=True) for patch in kubernetes.patches],
         "skipPhases": skipped_phases(settings),
         "ignorePreflightErrors": ignored_errors(settings),
     }
     if not pull:
         values["pullImages"] = False
-    if kubernetes.api_server.audit.enabled:
-        policy = kubernetes.api_server.audit.policy_file
-        text = (cluster.loaded.folder / policy).read_text("utf-8") if policy is not None else _MINIMAL_POLICY
-        values["auditPolicy"] = text
-    modules = [{"name": "control-plane", "uses": "kubexm:control-plane", "with": values}]
+    modules = [*_files(cluster), {"name": "control-plane", "uses": "kubexm:control-plane", "with": values}]
     if len(settings.control_planes) > 1:
-        more = {
-            **_joining(settings),
-            "apiPort": settings.api_port,
-            "stackedEtcd": settings.etcd_type == "kubeadm",
-            "ignorePreflightErrors": ignored_errors(settings),
-        }
-        modules.append({"name": "more-control-planes", "uses": "kubexm:more-control-planes", "with": more})
+        # The clients of an etcd beside Kubernetes have certificates of their own.
+        etcd = _STACKED_ETCD if settings.etcd_type == "kubeadm" else []
+        modules.append(_more_control_planes(settings, first, etcd))
     return modules
 
 
-def build_workers(cluster: CheckedCluster) -> list[dict[str, Any]]:
-    """The module of the workers, if there are any."""
+def build_more_control_planes(cluster: CheckedCluster, through: ClusterHost) -> list[dict[str, Any]]:
+    """The modules of control planes that join a cluster through one that is there: it has all they need."""
+    settings = cluster.settings
+    etcd = _STACKED_ETCD if settings.etcd_type == "kubeadm" else _ETCD_CLIENT
+    return [*_files(cluster), _more_control_planes(settings, through, etcd)]
+
+
+def build_workers(cluster: CheckedCluster, through: ClusterHost | None = None) -> list[dict[str, Any]]:
+    """The module of the workers, if there are any; they join through a control plane, or the first one."""
     settings = cluster.settings
     if not settings.workers:
         return []
     # A static pod of ours is in the folder before the kubelet is.
     pods = ["DirAvailable--etc-kubernetes-manifests"] if settings.load_balancer == "local" else []
-    values = {**_joining(settings), "ignorePreflightErrors": [*ignored_errors(settings), *pods]}
+    joining = _joining(settings, through or settings.control_planes[0])
+    values = {**joining, "ignorePreflightErrors": [*ignored_errors(settings), *pods]}
     return [{"name": "workers", "uses": "kubexm:workers", "with": values}]
 
 
-def _joining(settings: Settings) -> dict[str, Any]:
+def _files(cluster: CheckedCluster) -> list[dict[str, Any]]:
+    kubernetes = cluster.settings.document.kubernetes
+    values: dict[str, Any] = {"patches": [patch.model_dump(by_alias=True) for patch in kubernetes.patches]}
+    if kubernetes.api_server.audit.enabled:
+        policy = kubernetes.api_server.audit.policy_file
+        text = (cluster.loaded.folder / policy).read_text("utf-8") if policy is not None else _MINIMAL_POLICY
+        values["auditPolicy"] = text
+    return [{"name": "control-plane-files", "uses": "kubexm:control-plane-files", "with": values}]
+
+
+def _more_control_planes(settings: Settings, through: ClusterHost, etcd: list[str]) -> dict[str, Any]:
+    values = {
+        **_joining(settings, through),
+        "apiPort": settings.api_port,
+        "authorities": [*_AUTHORITIES, *etcd],
+        "ignorePreflightErrors": ignored_errors(settings),
+    }
+    return {"name": "more-control-planes", "uses": "kubexm:more-control-planes", "with": values}
+
+
+def _joining(settings: Settings, through: ClusterHost) -> dict[str, Any]:
     """What every node has to know that joins."""
     return {
-        "first": settings.control_planes[0].name,
+        "first": through.name,
         "endpoint": settings.endpoint,
         "localName": settings.local_name,
-        "firstAddress": settings.control_planes[0].ip,
+        "firstAddress": through.ip,
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kubexm_exec.cli.main import main
+from kubexm_exec.cli.run import RunCommand
 from kubexm_exec.cli.run import command as run_command
 from kubexm_exec.resources.bundle import INDEX
 from tests.cli.kit import Folder
@@ -109,11 +110,10 @@ def test_every_option_that_names_a_file_is_known_as_read_or_written() -> None:
     found = {*options(main, ""), *options(run_command, "kubexm-run")}
     written = {each for each in found if each.rpartition(" ")[2] not in READS}
     # They take all options of kubexm-run.
-    runs = {
-        each
-        for each in written
-        if each.startswith(("run ", "cluster create ", "cluster renew-certs ", "cluster reset "))
-    }
+    clusters = main.get_command(click.Context(main), "cluster")
+    assert isinstance(clusters, click.Group)
+    flows = tuple(f"cluster {name} " for name, each in clusters.commands.items() if isinstance(each, RunCommand))
+    runs = {each for each in written if each.startswith(("run ", *flows))}
     assert written - runs == OPTIONS
 
 

@@ -56,14 +56,22 @@ class RealCluster:
 
     def run(self, command: str, *options: str, code: int = 0) -> dict[str, Any]:
         """`kubexm cluster` with a command to its end: the result, and what was said in it."""
-        (self.folder / "cluster.yaml").write_text(json.dumps(self.document, indent=1))
         result = self.folder / "result.json"
         result.unlink(missing_ok=True)
-        words = ["cluster", command, "-f", "cluster.yaml", "--output", "plain", "--result", result.name, *options]
+        said = self._said(command, "--result", result.name, *options, code=code)
+        found: dict[str, Any] = json.loads(result.read_text())
+        return {**found, "said": said}
+
+    def refused(self, command: str, *options: str) -> str:
+        """What `kubexm cluster` says to a command that does not fit the cluster."""
+        return self._said(command, *options, code=2)
+
+    def _said(self, command: str, *options: str, code: int) -> str:
+        (self.folder / "cluster.yaml").write_text(json.dumps(self.document, indent=1))
+        words = ["cluster", command, "-f", "cluster.yaml", "--output", "plain", *options]
         done = run("kubexm", *words, cwd=self.folder, env=self._env, timeout=_LONG)
         assert done.returncode == code, f"exit code {done.returncode}:\n{done.stdout}\n{done.stderr}"
-        found: dict[str, Any] = json.loads(result.read_text())
-        return {**found, "said": done.stdout}
+        return done.stdout + done.stderr
 
     def ask(self, command: str, *options: str, code: int = 0) -> str:
         """What `kubexm cluster` says with a command that changes nothing."""
@@ -73,9 +81,9 @@ class RealCluster:
         assert done.returncode == code, f"exit code {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def kubectl(self, *words: str, stdin: str = "") -> str:
-        """What kubectl says on the first host."""
-        first = next(iter(self.hosts.values()))
+    def kubectl(self, *words: str, stdin: str = "", on: str = "") -> str:
+        """What kubectl says on the first host, or on another one."""
+        first = self.hosts[on] if on else next(iter(self.hosts.values()))
         inside = [
             "ssh",
             "-i",

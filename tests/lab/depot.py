@@ -38,6 +38,8 @@ _IMAGE_VERSIONS: Mapping[str, Mapping[str, str]] = {
     "1.35.8": {"etcd": "3.6.6", "coredns": "1.13.1", "pause": "3.10.1"},
 }
 """What kubeadm of each version runs."""
+HAPROXY = "3.2-alpine"
+"""The tag that clusters ask for; what is under it is the haproxy of the hosts' distribution."""
 _UP_TIME = 30.0
 
 
@@ -245,6 +247,28 @@ def _images() -> Iterator[tuple[str, str, Image]]:
     for folder, _, version in _versions("flannel-cni-plugin"):
         yield "flannel-io/flannel-cni-plugin", f"v{version}", Image({**tools, **shell, "/flannel": folder / "flannel"})
     yield "library/busybox", "latest", Image({**tools, **shell}, ["/bin/sh"])
+    with tempfile.TemporaryDirectory() as scratch:
+        yield "library/haproxy", HAPROXY, Image(_haproxy(Path(scratch)), ["/usr/sbin/haproxy"])
+
+
+def _haproxy(scratch: Path) -> dict[str, Path | str]:
+    """haproxy of the hosts' package repository, with the libraries that it is linked with."""
+    root = base_image()
+    for name in ("haproxy", "libopentracing-c-wrapper0", "libopentracing1"):
+        (package,) = (root / "usr/share/lab/debs").glob(f"{name}_*.deb")
+        subprocess.run(["dpkg-deb", "-x", str(package), str(scratch)], check=True, timeout=60)
+    place = "usr/lib/x86_64-linux-gnu"
+    folders = f"{scratch / place}:{root / place}"
+    # The loader of the image: this computer's may be too old for it.
+    loader = root / place / "ld-linux-x86-64.so.2"
+    words = [str(loader), "--library-path", folders, "--list", str(scratch / "usr/sbin/haproxy")]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    found: dict[str, Path | str] = {"/usr/sbin/haproxy": scratch / "usr/sbin/haproxy"}
+    for line in shown.stdout.splitlines():
+        name, arrow, rest = line.strip().partition(" => ")
+        if arrow and not name.startswith("/"):
+            found[f"/{place}/{name}"] = Path(rest.split()[0]).resolve()
+    return {**found, "/lib64/ld-linux-x86-64.so.2": loader.resolve()}
 
 
 def _from_base(*names: str) -> dict[str, Path | str]:
