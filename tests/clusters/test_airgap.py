@@ -23,7 +23,7 @@ from tests.lab.oci import Image, push_index
 from tests.resources.server import Web, serve
 
 PASSWORD = "p4ssword-of-the-mirror"
-FILES = ("kubeadm", "kubelet", "kubectl", "containerd", "runc", "cniPlugins", "crictl", "network")
+FILES = ("kubeadm", "kubelet", "kubectl", "etcd", "containerd", "runc", "cniPlugins", "crictl", "network")
 IMAGES = (
     "registry.k8s.io/kube-apiserver:v1.36.4",
     "registry.k8s.io/kube-controller-manager:v1.36.4",
@@ -170,8 +170,8 @@ def test_the_bill_names_every_file_image_and_package_and_says_what_nobody_knows_
     assert packages["conntrack"] == ["debian"]
     assert packages["conntrack-tools"] == ["redhat", "suse", "alpine"]
     _, text = bom("amd64")
-    assert "8 files, 9 images, 5 packages" in text
-    assert "not known before it is fetched: 16 sizes, 9 digests of images" in text
+    assert "9 files, 9 images, 5 packages" in text
+    assert "not known before it is fetched: 17 sizes, 9 digests of images" in text
     code, text = bom("vax")
     assert (code, "--arch vax: the versions data has no files for it" in text) == (2, True)
 
@@ -213,7 +213,7 @@ def test_without_a_network_images_are_there_before_kubeadm_and_nothing_is_pulled
 @needs_registry
 def test_a_bundle_has_everything_and_a_run_with_it_asks_nobody(world: World) -> None:
     said = world.bundle("airgap")
-    assert "17 files" in said
+    assert "18 files" in said
     assert "Use it with: kubexm cluster create -f cluster.yaml --bundle airgap" in said
     bill = world.bom("--arch", "amd64", "--bundle", "airgap")
     rows = [*bill["files"], *bill["images"]]
@@ -308,7 +308,7 @@ def test_the_password_of_a_registry_is_used_and_never_shown(world: World, storag
         world.document |= {"offline": {"bundle": "airgap"}}
         world.document["registry"]["auths"] = {urllib.parse.urlsplit(url).netloc: access}
         world.write()
-        assert "17 files" in world.bundle("airgap")
+        assert "18 files" in world.bundle("airgap")
         world.kubexm("cluster", "build", "-f", "cluster.yaml", "-o", "built.yaml")
     for path in world.folder.rglob("*"):
         assert not path.is_file() or PASSWORD.encode() not in path.read_bytes(), path
