@@ -34,7 +34,7 @@ WRITES = {
 OPTIONS = {
     "plan --out", "graph --out", "schema --out", "runs report --out", "exec --result", "kubexm-run --result",
     "kubexm-run --report", "resources bundle --out", "cluster build --out", "cluster render --out",
-    "cluster convert --out", "cluster kubeconfig --out",
+    "cluster convert --out", "cluster kubeconfig --out", "cluster bundle --out",
 }  # fmt: skip
 READS = {"--inventory", "--vars-file", "--templates", "--plan", "--bundle", "--journal", "--spec", "--file"}
 """Options that name what is only read, or, as the journal, is ours by its own mark; or, as the document that
@@ -102,7 +102,7 @@ def options(command: click.Command, path: str) -> Iterator[str]:
             assert below is not None
             yield from options(below, f"{path} {name}".strip())
     for each in command.params:
-        if isinstance(each, click.Option) and each.metavar in ("FILE", "DIR", "FOLDER", "PATH", "URL|FILE"):
+        if isinstance(each, click.Option) and each.metavar in ("FILE", "DIR", "FOLDER", "PATH", "URL|FILE", "DIR|FILE"):
             yield f"{path} {each.opts[-1]}".strip()
 
 

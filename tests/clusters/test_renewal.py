@@ -15,7 +15,8 @@ from kubexm_exec.cli.main import main
 from kubexm_spec.clusters.build import FLOWS, Asked, pipeline_text
 from kubexm_spec.clusters.renewal import largest_threshold
 from tests.clusters.kit import HIGHLY_AVAILABLE, SMALLEST, checked
-from tests.clusters.test_etcd import _CTL, NEEDED, archive, changed, kubexm, pipeline
+from tests.clusters.real import changed
+from tests.clusters.test_etcd import _CTL, NEEDED, archive, kubexm, pipeline
 from tests.lab import programs
 from tests.lab.machines import Machine
 from tests.lab.nodes import nodes
@@ -32,7 +33,11 @@ def module(name: str) -> dict[str, Any]:
 
 def certificates(name: str) -> dict[str, dict[str, Any]]:
     """By step the leaf certificates of a module."""
-    steps = [step for task in module(name)["tasks"] for step in task["steps"] if step["type"] == "certificate"]
+    tasks = module(name)["tasks"]
+    steps = [step for task in tasks for step in task.get("steps", ()) if step.get("type") == "certificate"]
+    for step in steps:
+        # Every member has the same CA: it does not matter which one is asked.
+        step["with"]["ca"] = {key: value for key, value in step["with"].get("ca", {}).items() if key != "host"}
     return {step["name"]: step["with"] for step in steps if step["with"].get("kind") != "ca"}
 
 

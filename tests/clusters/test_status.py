@@ -343,7 +343,8 @@ def test_members_and_certificates_of_a_real_etcd_are_shown_also_if_a_host_is_gon
 
     everything = cluster("certs", code=0)
     paths = {each["path"] for each in everything["certificates"] if each["host"] == "e2"}
-    assert paths == {f"/etc/etcd/pki/{name}.crt" for name in ("server", "peer", "healthcheck-client", "trusted-ca")}
+    names = ("ca", "server", "peer", "healthcheck-client", "trusted-ca")
+    assert paths == {f"/etc/etcd/pki/{name}.crt" for name in names}
     assert cluster("certs", "--days", "100000", code=1)["ok"] is False
 
     third.stop()
