@@ -18,7 +18,7 @@ from tests.clusters.kit import HIGHLY_AVAILABLE, SMALLEST, checked
 from tests.clusters.real import changed
 from tests.clusters.test_etcd import _CTL, NEEDED, archive, kubexm, pipeline
 from tests.lab import programs
-from tests.lab.machines import Machine
+from tests.lab.machines import Machine, missing
 from tests.lab.nodes import nodes
 from tests.lab.oci import Image
 
@@ -161,7 +161,7 @@ until [ -n "$({RUNNING} 2>/dev/null)" ]; do systemctl is-active -q kubelet || ex
 
 
 @pytest.mark.xdist_group("machines")
-@pytest.mark.skipif(bool(programs.missing(KUBELET)), reason=programs.missing(KUBELET))
+@pytest.mark.skipif(bool(missing() or programs.missing(KUBELET)), reason=missing() or programs.missing(KUBELET))
 def test_a_static_pod_of_a_real_kubelet_restarts_if_a_certificate_is_newer_and_only_then(
     tmp_path: pathlib.Path,
 ) -> None:
