@@ -30,7 +30,12 @@ AT_THE_TOP = {"empty-file", "missing-api-version", "missing-kind", "no-pipeline"
 # Findings about the command line: their place is not in a file.
 WITHOUT_A_PLACE = {"unknown-host-limit", "unknown-param-from-outside", "no-such-tag", "not-a-file", "file-not-found"}
 # Codes that need something which a file in this folder cannot be, with the tests that cover them.
+_NODES = "tests/clusters/test_add_and_remove_nodes.py"
 ELSEWHERE = {
+    **dict.fromkeys(
+        ("another-endpoint", "another-version", "dead-member", "endpoint-leaves", "last-control-plane"), _NODES
+    ),
+    **dict.fromkeys(("last-worker", "member-of-etcd", "not-a-node", "not-dead"), _NODES),
     "lost-handler": "e2e/test_notifications.py",
     "host-left-out": "e2e/test_host_hooks.py",
     "owed-hook-dropped": "e2e/test_groups_resumed.py",

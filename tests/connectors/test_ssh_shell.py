@@ -102,7 +102,9 @@ def test_a_command_that_signals_its_whole_group_ends_itself_and_nobody_else(shel
 
 def test_other_peoples_processes_are_not_taken_for_children_that_were_left_behind(shell: list[str]) -> None:
     # In a session of its own, as other logins are.
-    busy = Job(("sh", "-c", "setsid sleep 2 >/dev/null 2>&1 & i=0; while [ $i -lt 300 ]; do (:); i=$((i+1)); done"))
+    away = "read pid comm state parent group session rest </proc/$!/stat; [ $session = $! ]"
+    other = f"setsid sleep 20 >/dev/null 2>&1 & until {away}; do :; done"
+    busy = Job(("sh", "-c", f"{other}; i=0; while [ $i -lt 300 ]; do (:); i=$((i+1)); done"))
     [(_, _, ending), (_, _, after)] = answers(shell, busy, Job(("true",)))
     assert (ending[-2:], after[-2:]) == (["0", "0"], ["0", "0"])
 
